@@ -234,7 +234,8 @@ enum ts_status ts_box_load(struct ts_box *box, const struct ts_boxes *boxes, con
     TS_TRY(make_room(box, boxes, error));
     TS_TRY(ts_view_read_box(&pair->a, box->first, box->extent, box->bytes[0], box->scratch, error));
     TS_TRY(ts_view_read_box(&pair->b, box->first, box->extent, box->bytes[1], box->scratch, error));
-    box->pair = (struct ts_pair){.name = pair->name, .name_b = pair->name_b, .how = pair->how, .recipe = ""};
+    box->pair = (struct ts_pair){
+        .name = pair->name, .name_b = pair->name_b, .how = pair->how, .recipe = "", .masked = pair->masked};
     dress(box, 0, &pair->a, boxes->types[0]);
     dress(box, 1, &pair->b, boxes->types[1]);
     return TS_OK;

@@ -1,6 +1,5 @@
 #include "compare/delta_close.h"
 
-#include <float.h>
 #include <math.h>
 #include <stdatomic.h>
 
@@ -8,6 +7,7 @@
 #include "base/progress.h"
 #include "compare/delta_kernel.h"
 #include "compare/scene.h"
+#include "tensor/mask.h"
 
 #define NOWHERE UINT64_MAX
 
@@ -37,30 +37,14 @@ static double lowest_of(enum ts_type type)
 
 struct ts_masks ts_masks_of(const struct ts_pair *pair)
 {
-    return (struct ts_masks){.lowest_a = lowest_of(pair->a.tensor->type), .lowest_b = lowest_of(pair->b.tensor->type)};
-}
-
-/* To bf16 and back, to nearest, ties to even; of numbers that do not overflow. */
-static double through_bf16(float value)
-{
-    uint32_t bits = ts_float_bits(value);
-    return (double)ts_bf16_to_float((uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16));
+    return (struct ts_masks){.lowest_a = lowest_of(pair->a.tensor->type),
+                             .lowest_b = lowest_of(pair->b.tensor->type),
+                             .scores = pair->masked};
 }
 
 bool ts_is_mask(double value, double lowest)
 {
-    static const float constants[] = {1e4f, 65504, 1e5f, 1e9f, 1e10f, 1e30f, 0.7f * FLT_MAX, 0.5f * FLT_MAX};
-    if (value == lowest)
-        return true;
-    if (!(value < TS_MASK_CONSTANTS))
-        return false;
-    if (value == -(double)INFINITY || value == -DBL_MAX || value == -(double)FLT_MAX ||
-        value == -(double)ts_bf16_to_float(0x7f7f))
-        return true;
-    for (size_t i = 0; i < sizeof constants / sizeof *constants; i++)
-        if (-value == (double)constants[i] || -value == through_bf16(constants[i]))
-            return true;
-    return value == -1e30; /* f64: the f32 constant is another number */
+    return value == lowest || ts_is_mask_number(value);
 }
 
 /* Exponent of the smallest step of a type, that of its subnormal numbers. */

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "compare/delta.h"
 #include "pair/pair.h"
+#include "tensor/mask.h"
 
 /* Integers or booleans on both sides. */
 static inline bool ts_is_exact(const struct ts_pair *pair)
@@ -23,6 +24,7 @@ int ts_coarser_bits(const struct ts_pair *pair);
 /* The most negative number of each side's type, where that is small enough to be an ordinary number elsewhere. */
 struct ts_masks {
     double lowest_a, lowest_b;
+    bool scores; /* whatever is as low as a mask makes scores is masked */
 };
 struct ts_masks ts_masks_of(const struct ts_pair *pair);
 
@@ -30,13 +32,10 @@ struct ts_masks ts_masks_of(const struct ts_pair *pair);
  * types round them. */
 bool ts_is_mask(double value, double lowest);
 
-/* Such constants are lower than this. */
-#define TS_MASK_CONSTANTS (-9000)
-
 /* Whether a tensor whose least number is this may hold a mask. */
 static inline bool ts_may_mask(double least, double lowest)
 {
-    return least <= lowest || least < TS_MASK_CONSTANTS;
+    return least <= lowest || ts_is_masked_score(least);
 }
 
 /* No mask is larger: the lowest number of f8_e4m3fnuz is -240. */
@@ -52,10 +51,13 @@ static inline bool ts_is_f16_mask(double value)
 }
 
 /* Masked on both sides, by two different numbers or by one that would drown every other in the sums. A number by hand,
- * as -3.4e38 is, may have become minus infinity in a type that is coarser or ends earlier. */
+ * as -3.4e38 is, may have become minus infinity in a type that is coarser or ends earlier. Scores with a mask added to
+ * them have another number each, of which softmax makes nothing. */
 static inline bool ts_is_masked(const struct ts_masks *masks, double x, double y)
 {
     const double infinity = -(double)INFINITY;
+    if (masks->scores && ts_is_masked_score(x) && ts_is_masked_score(y))
+        return x != y || x > infinity;
     if (!(x < TS_MASKS_BELOW && y < TS_MASKS_BELOW) || (x == y && !(x < TS_MASKED_FOR_SURE && x > infinity)))
         return false;
     return (ts_is_mask(x, masks->lowest_a) && ts_is_mask(y, masks->lowest_b)) ||

@@ -458,7 +458,7 @@ static bool is_fast(const struct ts_tensor *tensor)
 
 bool ts_delta_is_fast(const struct ts_pair *pair)
 {
-    return is_fast(pair->a.tensor) && is_fast(pair->b.tensor);
+    return !pair->masked && is_fast(pair->a.tensor) && is_fast(pair->b.tensor);
 }
 
 /* What a kernel handed back, such as second moments of an optimizer, whose squares vanish in f32: once more as f32
@@ -502,7 +502,7 @@ static enum ts_status walk_rest(const struct ts_pair *pair, uint64_t first, uint
 static bool is_suspicious(const struct ts_delta_sums *sums)
 {
     return sums->max_abs > SUSPICIOUS ||
-           (sums->max_abs >= MASK_STEP && sums->min_a < TS_MASK_CONSTANTS && sums->min_b < TS_MASK_CONSTANTS);
+           (sums->max_abs >= MASK_STEP && ts_is_masked_score(sums->min_a) && ts_is_masked_score(sums->min_b));
 }
 
 static enum ts_status walk_fast(const struct ts_pair *pair, uint64_t first, uint64_t end, double ratio,

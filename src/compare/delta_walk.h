@@ -30,7 +30,8 @@ struct ts_delta_piece {
 
 void ts_delta_piece_init(struct ts_delta_piece *piece);
 
-/* Whether the pair goes through the kernels of f32, so that `worst` and `steepest` are starts of runs. */
+/* Whether the pair goes through the kernels of f32, so that `worst` and `steepest` are starts of runs. Those know
+ * nothing of masked scores. */
 bool ts_delta_is_fast(const struct ts_pair *pair);
 
 /* Elements as doubles, and how far apart they are: of integers of 64 bits, which are not always doubles, exactly. */

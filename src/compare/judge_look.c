@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/progress.h"
+#include "compare/delta_close.h"
 #include "compare/judge_state.h"
 #include "compare/scene_place.h"
 #include "tensor/layer.h"
@@ -35,7 +36,7 @@ struct look {
     bool done;
     enum ts_status status;
     struct ts_error error;
-    size_t shown; /* elements that only the reference masks; nothing else is known then */
+    size_t shown, hidden; /* elements that only the reference masks, or the candidate; nothing else is known then */
     struct ts_operation operation;
     struct ts_turn turn; /* a rotation that was not known before; without a table: none */
     struct ts_replay replay;
@@ -165,16 +166,35 @@ static void inherit_channel(struct ts_scene *scene, const struct ts_actor *actor
     }
 }
 
-/* Masked by a low number in the reference, which the scene shows as minus infinity, and plainly visible in the
- * candidate: no sum shows it. */
-static size_t unmasked(const struct ts_scene *scene, const struct ts_actor *actor)
+/* lowest: of its type, where that masks. */
+static bool is_visible(float score, double lowest)
 {
+    return score > VISIBLE && (double)score > lowest;
+}
+
+/* Masked by a low number on one side, which the scene shows as minus infinity, and plainly visible on the other: no sum
+ * shows it. */
+static bool is_one_sided(const struct ts_scene *scene, const struct ts_actor *actor, struct look *look)
+{
+    const struct ts_masks masks = ts_masks_of(&scene->pairs[actor->pair]);
     const bool tokens = !actor->apart && actor->rows == scene->taken_count;
-    size_t count = 0;
-    for (size_t i = 0; i < actor->rows * actor->width; i++)
-        count += isinf(actor->a[i]) && actor->a[i] < 0 && actor->b[i] > VISIBLE &&
-                 !(tokens && scene->aside[i / actor->width]);
-    return count;
+    look->shown = look->hidden = 0;
+    for (size_t i = 0; i < actor->rows * actor->width; i++) {
+        if (tokens && scene->aside[i / actor->width])
+            continue;
+        look->shown += actor->a[i] == -INFINITY && is_visible(actor->b[i], masks.lowest_b);
+        look->hidden += actor->b[i] == -INFINITY && is_visible(actor->a[i], masks.lowest_a);
+    }
+    return look->shown || look->hidden;
+}
+
+static const char *tell_one_sided(const struct ts_judge *state, const struct look *look)
+{
+    const size_t count = look->shown + look->hidden;
+    return ts_judge_say(state->out, "%zu element%s masked %s", count, count == 1 ? " is" : "s are",
+                        !look->hidden  ? "in the reference and not in the candidate"
+                        : !look->shown ? "in the candidate and not in the reference"
+                                       : "on one side only");
 }
 
 /* Of a tensor that nothing replays: most of the error is made by a single element of many. No rounding does that. */
@@ -300,7 +320,7 @@ static void look_at(const struct ts_judge *state, struct ts_scene *scene, const 
                     struct look *look)
 {
     look->done = true;
-    if (!is_looked_at(state, actor) || (look->shown = unmasked(scene, actor)))
+    if (!is_looked_at(state, actor) || is_one_sided(scene, actor, look))
         return;
     look->status = ts_operation_learn(scene, actor, &look->operation, &look->error);
     if (look->status == TS_OK)
@@ -363,12 +383,12 @@ static enum ts_status catch_up(struct looks *looks, const struct ts_actor *actor
     struct ts_judge *state = looks->state;
     const enum ts_operation_kind kind = look->operation.kind;
     const double *before = state->scene.turn.table;
-    if (!look->done || (look->shown && is_aside_changed(looks))) {
+    if (!look->done || ((look->shown || look->hidden) && is_aside_changed(looks))) {
         look_at(state, &state->scene, actor, look);
         looks->turned = looks->turned || state->scene.turn.table != before;
         return look->status;
     }
-    if (look->shown)
+    if (look->shown || look->hidden)
         return TS_OK;
     if (looks->turned && (kind == TS_OPERATION_NONE || kind == TS_OPERATION_ROTARY || kind == TS_OPERATION_ATTENTION) &&
         ts_operation_turn_again(&state->scene, actor, &look->operation)) {
@@ -486,10 +506,8 @@ static enum ts_status settle_actor(struct looks *looks, size_t k, struct ts_acto
         *error = look->error;
         return look->status;
     }
-    if (look->shown) {
-        ts_judge_differs(state, i,
-                         ts_judge_say(state->out, "%zu element%s masked in the reference and not in the candidate",
-                                      look->shown, look->shown == 1 ? " is" : "s are"));
+    if (look->shown || look->hidden) {
+        ts_judge_differs(state, i, tell_one_sided(state, look));
         return TS_OK;
     }
     if ((look->status = heed_choice(state, actor, look)) != TS_OK) {

@@ -8,6 +8,7 @@
 #include "base/ordered.h"
 #include "compare/operation_across.h"
 #include "compare/operation_search.h"
+#include "tensor/mask.h"
 
 static const char *const activation_names[TS_ACTIVATION_COUNT] = {
     "silu", "gelu", "gelu_tanh", "quick_gelu", "relu", "sigmoid", "tanh", "relu_squared", "softplus", "identity"};
@@ -105,7 +106,7 @@ static void apply_scores(const struct ts_scene *scene, const struct ts_operation
                 const double *x = queries + row * q->width + head * size;
                 const double *y = keys + (first + key) * k->width + head / repeat * size;
                 double sum = 0;
-                if (!(scores && ts_is_masked((double)actor->a[at])) && !(!scores && actor->a[at] == 0))
+                if (!(scores && ts_is_masked_score((double)actor->a[at])) && !(!scores && actor->a[at] == 0))
                     sum = operation->factor * (done ? out[at] : ts_dot(x, y, size));
                 sum = operation->cap > 0 ? operation->cap * tanh(sum / operation->cap) : sum;
                 sum = operation->shaken > 0 ? sum * (1 + operation->shaken * ts_noise_at(actor->pair + 1, at)) : sum;
@@ -420,7 +421,7 @@ void ts_operation_apply(struct ts_scene *scene, const struct ts_operation *opera
         break;
     }
     for (size_t i = 0; i < total; i++)
-        if (isinf(actor->a[i]) ? actor->a[i] < 0 : scores && ts_is_masked((double)actor->a[i]))
+        if (isinf(actor->a[i]) ? actor->a[i] < 0 : scores && ts_is_masked_score((double)actor->a[i]))
             out[i] = -INFINITY;
 }
 

@@ -16,6 +16,7 @@
 
 #include "base/ordered.h"
 #include "compare/operation_search.h"
+#include "tensor/mask.h"
 
 /* Residual of the values against the actor's reference. */
 static double residual_of(const struct ts_search *search, const double *values)
@@ -25,7 +26,7 @@ static double residual_of(const struct ts_search *search, const double *values)
     double error = 0, size = 0;
     for (size_t i = 0; i < search->total; i++) {
         double expected = (double)y[i];
-        if ((scores && ts_is_masked(expected)) || !isfinite(expected))
+        if ((scores && ts_is_masked_score(expected)) || !isfinite(expected))
             continue;
         error += (values[i] - expected) * (values[i] - expected);
         size += expected * expected;

@@ -5,6 +5,7 @@
 
 #include "compare/operation_search.h"
 #include "compare/structure.h"
+#include "tensor/mask.h"
 
 #define LEAST_OF_ONE 4    /* heads, each with one number where there is one token: fewer lie on a line by chance */
 #define LINE_LEFT    2e-2 /* of the logarithms' squares, by the line through them */
@@ -63,7 +64,7 @@ bool ts_may_attend(const struct ts_actor *actor)
     if (actor->heads < (actor->rows < 2 ? LEAST_OF_ONE : 1) || actor->apart || actor->inner != actor->sequence)
         return false;
     for (size_t i = 0; i < total && !actor->whole && actor->heads == 1; i++)
-        hidden += actor->a[i] == 0 || actor->a[i] < -1e4f;
+        hidden += actor->a[i] == 0 || ts_is_masked_score((double)actor->a[i]);
     return actor->whole || actor->heads > 1 || hidden * 20 > total;
 }
 
@@ -84,7 +85,8 @@ static bool may_be_keys(const struct ts_search *search, const struct ts_actor *q
         for (size_t other = 0; other < actor->rows; other++) {
             size_t key = ts_scene_position(search->scene, actor, other);
             double x, y = (double)actor->a[row * actor->width + head * actor->inner + key];
-            if (ts_scene_keys(search->scene, actor, other) != first || !isfinite(y) || (logs ? !(y > 1e-6) : y < -1e4))
+            if (ts_scene_keys(search->scene, actor, other) != first || !isfinite(y) ||
+                (logs ? !(y > 1e-6) : ts_is_masked_score(y)))
                 continue;
             y = logs ? log(y) : y;
             x = dot_of(q->a + row * q->width + head * size, k->a + other * k->width + head / repeat * size, size);
@@ -176,7 +178,7 @@ static void learn_products(struct ts_search *search, bool capped)
                 for (size_t key = 0; key < actor->inner; key++) {
                     size_t row = actor->rows - 1 - head % actor->rows;
                     double y = (double)actor->a[row * actor->width + head * actor->inner + key], sum;
-                    if (y < -1e4 || !isfinite(y))
+                    if (ts_is_masked_score(y) || !isfinite(y))
                         continue;
                     sum = product(search, q, k, row, head, key);
                     dot += sum * y;
@@ -206,7 +208,7 @@ static void add_head(const struct ts_search *search, const struct ts_actor *q, c
         for (size_t key = 0; key < actor->inner; key++) {
             double y = (double)actor->a[row * actor->width + head * actor->inner + key], s;
             size_t distance = actor->sequence - 1 + key - ts_scene_position(search->scene, actor, row);
-            if (y < -1e4 || !isfinite(y))
+            if (ts_is_masked_score(y) || !isfinite(y))
                 continue;
             s = product(search, q, k, row, head, key);
             sums->count[distance]++;

@@ -6,6 +6,7 @@
 #include "base/ordered.h"
 #include "compare/grid.h"
 #include "compare/operation_search.h"
+#include "tensor/mask.h"
 
 /* From this ratio on it is worth asking whether the values came off a quantized store. Its error is known so well that
  * a quarter of it stands for one rounding: the limits are then a few times what the store rounds off. */
@@ -257,7 +258,7 @@ static double ratio_of(const struct balance *balance, double rounding, double re
 static void add_element(struct balance *balance, double found, double expected, double moved)
 {
     if (isinf(expected) && expected < 0) { /* masked in the reference: anything that low will do */
-        if (!ts_is_masked(found))
+        if (!ts_is_masked_score(found))
             balance->error += found * found + 1;
         return;
     }

@@ -34,12 +34,6 @@ static inline bool ts_search_strays(const struct ts_search *search, size_t probe
     return !(*error <= search->allowed);
 }
 
-/* A score that a mask has made. */
-static inline bool ts_is_masked(double value)
-{
-    return value < -1e4;
-}
-
 /* Scores have a number for each key. Elsewhere numbers as low are ordinary ones: streams of pictures have such. */
 static inline bool ts_may_be_masked(const struct ts_actor *actor)
 {

@@ -10,6 +10,7 @@
 #include "base/number.h"
 #include "compare/delta_close.h"
 #include "compare/scene_place.h"
+#include "tensor/mask.h"
 #include "tensor/view_box.h"
 #include "tensor/view_far.h"
 
@@ -279,15 +280,21 @@ void ts_scene_measure(const struct ts_scene *scene, struct ts_actor *actor)
     actor->error = norm > 0 ? sqrt(error / norm) : error > 0 ? (double)INFINITY : 0.0;
 }
 
-/* Scores are captured with their mask: one very low value, many times. Where the reference has it and the candidate is
- * as low, both become minus infinity, which every measure leaves out. */
-static void hide_mask(struct ts_actor *actor)
+/* Scores are captured with their mask. What a mask made of them becomes minus infinity, which every measure leaves out.
+ * Elsewhere one very low value, many times, is taken for a mask where the reference has it and the candidate is as low.
+ */
+static void hide_mask(const struct ts_pair *pair, struct ts_actor *actor)
 {
     size_t total = actor->rows * actor->width, masked = 0;
     float lowest = INFINITY;
+    if (pair->masked) {
+        ts_hide_masked_scores(actor->a, total);
+        ts_hide_masked_scores(actor->b, total);
+        return;
+    }
     for (size_t i = 0; i < total; i++)
         lowest = actor->a[i] < lowest ? actor->a[i] : lowest;
-    if (!(lowest < -1e4f))
+    if (!ts_is_masked_score((double)lowest))
         return;
     for (size_t i = 0; i < total; i++)
         masked += actor->a[i] == lowest;
@@ -296,7 +303,7 @@ static void hide_mask(struct ts_actor *actor)
     for (size_t i = 0; i < total; i++)
         if (actor->a[i] == lowest) {
             actor->a[i] = -INFINITY;
-            if (actor->b[i] < -1e4f)
+            if (ts_is_masked_score((double)actor->b[i]))
                 actor->b[i] = -INFINITY;
         }
 }
@@ -449,7 +456,7 @@ static enum ts_status load(const struct ts_scene *scene, struct ts_actor *actor,
         return ts_fail_memory(error);
     TS_TRY(load_side(scene, &pair->a, &place, actor, actor->a, error));
     TS_TRY(load_side(scene, &pair->b, &place, actor, actor->b, error));
-    hide_mask(actor);
+    hide_mask(pair, actor);
     actor->bits_a = bits_of(&pair->a, actor->a, actor->rows * actor->width);
     actor->bits_b = bits_of(&pair->b, actor->b, actor->rows * actor->width);
     actor->usable = true;

@@ -6,6 +6,7 @@
 
 #include "compare/gathered.h"
 #include "compare/heads_order.h"
+#include "tensor/mask.h"
 
 #define PROJECTED_BEFORE 10 /* q, k and v are made first, then their norms, then what turns them */
 #define FOLDED_NEAR      8  /* pairs to either side that may tell how wide a list of heads is */
@@ -250,7 +251,7 @@ static bool is_masked_by_first(const struct ts_pair *pair, uint64_t size)
         if (ts_view_read_f32(&pair->a, i * size, (size_t)size, values, &ignored) != TS_OK)
             return false;
         for (uint64_t key = row + 1; key < size; key++)
-            if (values[key] != 0 && !(values[key] < -1e4f))
+            if (values[key] != 0 && !ts_is_masked_score((double)values[key]))
                 return false;
     }
     return true;

@@ -5,6 +5,7 @@
 
 #include "diagnose/formula.h"
 #include "diagnose/variant.h"
+#include "tensor/mask.h"
 
 /* Slopes of n heads are 2^(-8 h / n), h from 1: so near to it they are taken for the usual ones. */
 #define NEAR 0.05
@@ -22,7 +23,7 @@ static void find_slopes(const struct ts_case *the_case, double *slopes)
                 size_t at = row * actor->width + head * actor->inner + key;
                 double difference = the_case->found[at] - the_case->expected[at],
                        distance = (double)ts_case_row(the_case, row) - (double)key;
-                if (!isfinite(difference) || the_case->found[at] < -1e4)
+                if (!isfinite(difference) || ts_is_masked_score(the_case->found[at]))
                     continue;
                 upper += difference * distance;
                 lower += distance * distance;
@@ -99,7 +100,7 @@ static size_t find_relative(const struct ts_case *the_case, double *table, doubl
         size_t row = i / actor->width, head = i % actor->width / actor->inner, key = i % actor->inner;
         size_t place = head * distances(actor) + distance_at(the_case, row, key);
         double difference = the_case->found[i] - the_case->expected[i];
-        if (!isfinite(difference) || the_case->found[i] < -1e4)
+        if (!isfinite(difference) || ts_is_masked_score(the_case->found[i]))
             continue;
         table[place] += difference;
         counts[place]++;

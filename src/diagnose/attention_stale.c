@@ -6,7 +6,6 @@
 #include "diagnose/formula.h"
 #include "diagnose/variant.h"
 
-#define MASKED     (-1e4)
 #define WORTHWHILE 0.3
 
 /* Cost of one key in place of another, over rows and heads. */
@@ -22,7 +21,7 @@ static double key_cost(const struct ts_variants *variants, size_t to, size_t fro
             const double *x = variants->inputs[0] + row * q->width + head * size;
             const double *y = variants->inputs[1] + from * k->width + head / repeat * size;
             double sum = 0, d;
-            if (!(the_case->expected[at] > MASKED) || !isfinite(the_case->found[at]))
+            if (!ts_is_allowed(the_case->expected[at]) || !isfinite(the_case->found[at]))
                 continue;
             for (size_t i = 0; i < size; i++)
                 sum += x[i] * y[i];

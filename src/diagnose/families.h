@@ -7,6 +7,7 @@
 
 #include "diagnose/family.h"
 #include "diagnose/glance.h"
+#include "tensor/mask.h"
 
 extern const struct ts_family ts_family_memory;
 extern const struct ts_family ts_family_rotary;
@@ -34,11 +35,11 @@ extern const struct ts_family ts_family_twins;
  * have causes of their own). */
 static inline double ts_element_cost(double found, double value, double expected)
 {
-    bool found_masked = found == -INFINITY || (expected == -INFINITY && found < -1e4);
+    bool found_masked = found == -INFINITY || (expected == -INFINITY && ts_is_masked_score(found));
     if (isnan(found) || isnan(value) || found == INFINITY || value == INFINITY)
         return -1;
     if (value == -INFINITY)
-        return found_masked || found < -1e4 ? 0 : found * found + 1;
+        return found_masked || ts_is_masked_score(found) ? 0 : found * found + 1;
     if (found_masked)
         return value * value + 1;
     return (found - value) * (found - value);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/ordered.h"
+#include "tensor/mask.h"
 
 #define MOST_TOKENS ((uint64_t)1 << 20)
 #define PIECE       ((uint64_t)1 << 16) /* elements read at a time */
@@ -24,15 +25,18 @@ void ts_glance_release(struct ts_glance *glance)
     *glance = (struct ts_glance){0};
 }
 
-static void add(struct ts_glance *glance, uint64_t token, const float *a, const float *b, uint64_t count)
+static void add(struct ts_glance *glance, uint64_t token, bool scores, const float *a, const float *b, uint64_t count)
 {
     double error = 0, size = 0;
     for (uint64_t i = 0; i < count; i++) {
+        const bool masked = ts_is_masked_score((double)a[i]) && ts_is_masked_score((double)b[i]);
         double x = (double)a[i], d = (double)b[i] - x;
+        if (scores && masked)
+            continue;
         if (isfinite(d)) {
             error += d * d;
             size += x * x;
-        } else if (!(a[i] == b[i] || (isnan(a[i]) && isnan(b[i])) || (a[i] < -1e4f && b[i] < -1e4f))) {
+        } else if (!(a[i] == b[i] || (isnan(a[i]) && isnan(b[i])) || masked)) {
             error = (double)INFINITY; /* masks of both sides may be written otherwise */
         }
     }
@@ -59,7 +63,7 @@ static bool walk(struct ts_glance *glance, const struct ts_scene *scene, size_t 
             left = left < here - i ? left : here - i;
             if (token >= glance->tokens)
                 return false;
-            add(glance, token, a + i, b + i, left);
+            add(glance, token, pair->masked, a + i, b + i, left);
             i += left;
         }
         if (from - forgotten > BEHIND) {

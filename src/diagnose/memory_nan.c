@@ -8,11 +8,10 @@
 #include "diagnose/families.h"
 #include "diagnose/memory.h"
 #include "diagnose/types.h"
+#include "tensor/mask.h"
 
 #define LARGEST_F16 65504.0
-/* What is masked lies below this, when it is not minus infinity. */
-#define FILL_VARIES 0.01f /* of it: rounding, and what it is added to */
-#define MASKED      -1e4f
+#define FILL_VARIES 0.01f /* of a mask that is not minus infinity: rounding, and what it is added to */
 
 /* Random bits are numbers of any size. An overflow leaves large ones, an underflow small ones: no computation leaves
  * some that are this much larger than all that is expected, and others this much smaller than what is expected in their
@@ -113,12 +112,12 @@ static bool fills_mask(const struct ts_case *the_case)
     for (size_t i = 0; i < the_case->total; i++)
         largest = isfinite(a[i]) && a[i] > largest ? a[i] : largest;
     for (size_t i = 0; i < the_case->total; i++)
-        if (a[i] < MASKED && -a[i] > 8 * largest) {
+        if (ts_is_masked_score((double)a[i]) && -a[i] > 8 * largest) {
             fill = a[i] > fill ? a[i] : fill;
             filled++;
         }
     for (size_t i = 0; i < the_case->total; i++)
-        if (a[i] < MASKED && -a[i] > 8 * largest) {
+        if (ts_is_masked_score((double)a[i]) && -a[i] > 8 * largest) {
             const float off = fminf(fabsf(a[i] - fill), fabsf(a[i] - 2 * fill));
             if (!(off <= 8 * largest - FILL_VARIES * fill))
                 return false;

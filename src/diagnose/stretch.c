@@ -9,6 +9,7 @@
 #include "diagnose/case.h"
 #include "diagnose/directions.h"
 #include "diagnose/stretch_sums.h"
+#include "tensor/mask.h"
 
 #define STRETCH     ((size_t)1 << 16) /* numbers of a stretch, or one row: in the cache, and a millisecond of work */
 #define LONGER      4                 /* times that, where every stretch reads all keys */
@@ -92,6 +93,7 @@ static bool find_pairs(struct walk *walk)
         const struct ts_actor *actor = ts_scene_actor(scene, walk->pairs[i]);
         if (!actor)
             return false;
+        walk->masked[i] = scene->pairs[walk->pairs[i]].masked;
         for (size_t k = 0; k < actor->rows * actor->width && !walk->masked[i]; k++)
             walk->masked[i] = actor->a[k] == -INFINITY;
         walk->widest = actor->width > walk->widest ? actor->width : walk->widest;
@@ -272,10 +274,15 @@ static void close_worker(struct worker *worker)
 }
 
 /* A very low value stands for a mask, as in the whole case. */
-static void hide_mask(struct ts_actor *actor)
+static void hide_mask(const struct ts_pair *pair, struct ts_actor *actor)
 {
+    if (pair->masked) {
+        ts_hide_masked_scores(actor->a, actor->rows * actor->width);
+        ts_hide_masked_scores(actor->b, actor->rows * actor->width);
+        return;
+    }
     for (size_t i = 0; i < actor->rows * actor->width; i++)
-        if (actor->a[i] < -1e4f && actor->b[i] < -1e4f)
+        if (ts_is_masked_score((double)actor->a[i]) && ts_is_masked_score((double)actor->b[i]))
             actor->a[i] = actor->b[i] = -INFINITY;
 }
 
@@ -329,7 +336,7 @@ static bool load_pair(const struct walk *walk, struct worker *worker, size_t at,
             (both && !read_rows(worker, actor, false, first, rows, actor->a)))
             return false;
         if (walk->masked[at])
-            hide_mask(actor);
+            hide_mask(&scene->pairs[pair], actor);
         return true;
     }
     if (!actor->apart) { /* one row for all */

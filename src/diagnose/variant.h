@@ -11,6 +11,7 @@
 
 #include "diagnose/families.h"
 #include "diagnose/formula.h"
+#include "tensor/mask.h"
 
 struct ts_variants {
     struct ts_case *the_case;
@@ -75,11 +76,9 @@ void ts_propose_probabilities(struct ts_case *the_case);
 void ts_propose_learnt_gates(struct ts_case *the_case);
 /* The norm of a gated sum that was not captured. In modulation_hidden.c. */
 void ts_propose_gated_norm(struct ts_case *the_case);
-/* Scores below this are masked, whatever constant was used. */
-#define TS_MASKED_SCORE (-1e4)
 static inline bool ts_is_allowed(double score)
 {
-    return score > TS_MASKED_SCORE;
+    return score >= TS_MASKED_SCORE;
 }
 
 /* Heads of keys or values that are not those of the reference, and exchanged operands. In attention_heads.c. */

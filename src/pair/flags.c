@@ -4,12 +4,11 @@
 #include <string.h>
 
 #include "pair/pairing.h"
+#include "tensor/mask.h"
 
 /* Elements that are looked at: the first rows of a causal mask have both. */
 #define MOST_READ ((uint64_t)1 << 22)
 #define AT_ONCE   512
-/* The least that hides an entry; BERT added -10000. */
-#define HIDDEN (-1e4)
 /* Flags that mean the other thing in some places are a finding; where they do in more, they mean something else. */
 #define MOSTLY     0.75
 #define LEAST_SEEN 16
@@ -51,7 +50,7 @@ static enum ts_status tally_up(const struct ts_view *flags, const struct ts_view
             tally->set += flag[i] != 0;
         }
         for (size_t i = 0; i < sum_count; i++) {
-            tally->sums_only = tally->sums_only && (sum[i] == 0 || sum[i] <= HIDDEN);
+            tally->sums_only = tally->sums_only && (sum[i] == 0 || ts_is_masked_score(sum[i]));
             tally->hidden += sum[i] != 0;
         }
         for (size_t i = 0; i < flag_count && together; i++)

@@ -522,6 +522,8 @@ enum ts_status ts_pair_run(const struct ts_bundle *a, const struct ts_bundle *b,
         status = ts_drop_odd_layouts(pairing, error);
     if (status == TS_OK)
         status = ts_explain_rest(&pairer, error);
+    for (size_t i = 0; i < pairing->count && status == TS_OK; i++)
+        pairing->pairs[i].masked = ts_pair_is_masked(&pairing->pairs[i]);
     ts_dims_release(&pairer.dims);
     ts_arena_release(&pairer.scratch);
     free(pairer.found);

@@ -41,6 +41,7 @@ struct ts_pair {
     bool by_order;              /* nothing but its place says that the two belong together */
     bool zeros;                 /* what an alignment left out is zero */
     bool padded;                /* padding was taken out, or rows of tokens put beside each other, and a note says so */
+    bool masked;                /* scores of attention with their mask in them, on one side at least */
     bool partial;               /* a tensor of it has a part that no pair reads, as the other side has no such part */
     const struct ts_strays *strays; /* a router, and rows of experts tell who was sent elsewhere; or NULL */
     const char *problem;            /* not NULL: cannot be compared, and why ("[3,4] against [5]: no layout fits") */
@@ -79,6 +80,9 @@ enum ts_status ts_pair_run(const struct ts_bundle *a, const struct ts_bundle *b,
                            struct ts_pool *pool, struct ts_progress *progress, struct ts_pairing *pairing,
                            struct ts_error *error);
 void ts_pairing_release(struct ts_pairing *pairing);
+
+/* Whether a pair is `masked`, by its numbers. */
+bool ts_pair_is_masked(const struct ts_pair *pair);
 
 /* Which tensor element `flat` (row-major) of a view comes from, and its index there: of shards, which rank's. NULL for
  * one that was added up of several. */

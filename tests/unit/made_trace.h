@@ -53,6 +53,7 @@ __attribute__((unused)) static size_t trace_add(struct trace *trace, const char 
     *pair = (struct ts_pair){.name = tensor->name, .name_b = tensor->name, .how = "name", .recipe = ""};
     assert_true(ts_view_of(tensor, &trace->arena, &pair->a));
     assert_true(ts_view_of(ts_bundle_tensor(trace->b, name), &trace->arena, &pair->b));
+    pair->masked = ts_pair_is_masked(pair);
     return trace->count++;
 }
 
