@@ -348,11 +348,49 @@ static void test_another_number_of_experts(void **state)
     trace_add_integers(&trace, "one choice", first, first, TOKENS, 1);
     narrow(&trace, 2);
     trace_diagnose(&trace, 1);
-    assert_first(&trace, "router-gate", "the candidate chooses 1 experts for each token, the reference 2");
+    assert_first(&trace, "router-gate", "the candidate chooses 1 expert for each token, the reference 2");
     trace_end(&trace);
     free(x);
     free(logits);
     free(experts);
+}
+
+/* A list of one column more, whose last one is 12 for every token or not, before a tensor with the other sign. */
+static void diagnose_behind(const char *list, bool shared, const char *name)
+{
+    struct trace trace;
+    float *x = made_values(TOTAL), *negative = made_values(TOTAL);
+    int64_t more[TOKENS * 3], fewer[TOKENS * 2];
+    trace_start(&trace);
+    for (size_t i = 0; i < TOTAL; i++)
+        negative[i] = -x[i];
+    for (size_t i = 0; i < (size_t)TOKENS * 3; i++) {
+        more[i] = i % 3 == 2 && shared ? EXPERTS : (int64_t)(i / 3 * 7 + i % 3 * 5) % EXPERTS;
+        if (i % 3 < 2)
+            fewer[i / 3 * 2 + i % 3] = more[i];
+    }
+    trace_add_integers(&trace, list, more, more, TOKENS, 3);
+    trace_add_integers(&trace, "two", fewer, fewer, TOKENS, 2);
+    narrow(&trace, 0);
+    trace_add(&trace, name, x, negative, SHAPE(TOKENS, WIDTH));
+    trace_diagnose(&trace, 1);
+    assert_first(&trace, "sign-flipped", NULL);
+    if (trace_cause(&trace, "router-gate"))
+        fail_msg("%s", trace_cause(&trace, "router-gate")->summary);
+    trace_end(&trace);
+    free(x);
+    free(negative);
+}
+
+/* A shared expert in the list of one side, a list of another layer, integers that nobody chose, and a shared expert's
+ * own output. */
+static void test_no_other_number_of_experts(void **state)
+{
+    (void)state;
+    diagnose_behind("model.layers.0.mlp.topk_indices", true, "model.layers.0.mlp");
+    diagnose_behind("model.layers.0.mlp.topk_indices", false, "model.layers.1.self_attn.o_proj");
+    diagnose_behind("model.layers.0.position_ids", false, "model.layers.0.self_attn.o_proj");
+    diagnose_behind("model.layers.0.mlp.topk_indices", false, "model.layers.0.mlp.shared_expert");
 }
 
 int main(void)
@@ -362,7 +400,7 @@ int main(void)
         cmocka_unit_test(test_by_logits_alone),           cmocka_unit_test(test_late_tokens),
         cmocka_unit_test(test_inside_of_experts),         cmocka_unit_test(test_beside_a_gated_expert),
         cmocka_unit_test(test_beside_what_is_hidden),     cmocka_unit_test(test_weights_are_no_logits),
-        cmocka_unit_test(test_another_number_of_experts),
+        cmocka_unit_test(test_another_number_of_experts), cmocka_unit_test(test_no_other_number_of_experts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
