@@ -492,6 +492,7 @@ static void test_choices_that_nothing_tells(void **state)
     assert_int_equal(judged.judgement.first, PER_LAYER + MLP);
     assert_int_equal(judged.judgement.aside_count, 1);
     assert_int_equal(judged.judgement.aside[0], 7);
+    assert_non_null(strstr(judged.judgement.notes[0], "a bug of these tokens looks the same"));
     judged_end(&judged);
 }
 
