@@ -474,6 +474,13 @@ static bool is_counted(const struct ts_judge *state, size_t i)
     return state->counted && ts_same_layer(state->pairs[state->counted - 1].name, state->pairs[i].name);
 }
 
+/* That explains what is wrong with it: neither a shared expert nor what is made of tensors that are known. */
+static bool is_of_other_count(const struct ts_judge *state, size_t i)
+{
+    return is_counted(state, i) && !strstr(state->pairs[i].name, "shared") &&
+           (state->kinds[i] == TS_OPERATION_NONE || state->kinds[i] == TS_OPERATION_TOPK);
+}
+
 static enum ts_status judge_all(struct ts_judge *state, struct ts_pool *pool, struct ts_error *error)
 {
     struct ts_judgement *out = state->out;
@@ -520,7 +527,7 @@ static enum ts_status judge_all(struct ts_judge *state, struct ts_pool *pool, st
         if (out->verdicts[i].judged == TS_JUDGED_DIFFERS)
             out->first = i;
     }
-    if (out->first != SIZE_MAX && is_counted(state, out->first)) {
+    if (out->first != SIZE_MAX && is_of_other_count(state, out->first)) {
         out->first = state->counted - 1;
         ts_judge_differs(state, out->first, why);
     }

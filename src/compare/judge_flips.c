@@ -124,10 +124,12 @@ static void flips_of(const struct ts_judge *state, struct ts_judge_flips *flips,
     flips->guess = few && router->possible != 1u << bit ? "too few tokens tell how many experts each takes" : NULL;
 }
 
-/* `open`: nothing speaks for another rule either. */
+/* `refuted`: the choice does not follow from the logits alone. Else, unless a bug of all tokens hides who does not
+ * stray, it stays open whether there are any. */
 static void flips_by_number(const struct ts_judge *state, struct ts_judge_flips *flips, const struct ts_router *router,
-                            bool open)
+                            bool refuted, bool bug)
 {
+    const bool open = !refuted && !bug;
     size_t count = 0;
     bool few;
     for (size_t row = 0; row < state->scene.taken_count; row++) {
@@ -135,7 +137,8 @@ static void flips_by_number(const struct ts_judge *state, struct ts_judge_flips 
         count += flips->rows[row];
     }
     flips->pair = router->pair;
-    flips->guess = "it does not follow from the logits alone";
+    flips->guess = refuted ? "it does not follow from the logits alone"
+                           : "no near tie of the logits explains them, so that a bug of these tokens looks the same";
     few =
         count <= (open ? most_by_chance(router->expected, LIKELY) : most_by_chance(RULES * router->expected, UNLIKELY));
     flips->known = !open && few && are_scattered(state, flips->rows, count);
@@ -181,7 +184,7 @@ static void decide(struct ts_judge *state, const struct ts_router *routers, size
         if (best >= 0)
             flips_of(state, flips, &routers[i], (unsigned)best, few);
         else /* one bug is enough: what explains the rest of the run need not explain these tokens */
-            flips_by_number(state, flips, &routers[i], !refuted && !bug);
+            flips_by_number(state, flips, &routers[i], refuted, bug);
         state->flip_count++;
     }
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/ordered.h"
+#include "compare/choice.h"
 #include "compare/gathered.h"
 #include "compare/judge_state.h"
 #include "compare/router.h"
@@ -553,79 +554,13 @@ static bool count_flipped(struct ts_judge *state, size_t i, struct choice *choic
     return true;
 }
 
-static bool has_word(const char *name, const char *const *words, size_t count)
-{
-    for (size_t k = 0; k < count; k++)
-        if (strstr(name, words[k]))
-            return true;
-    return false;
-}
-
-/* Positions are whole numbers from 0 on as well, and belong into their order. */
-static bool is_of_experts(const char *name)
-{
-    static const char *const words[] = {"router", "expert", "moe", "sort", "permut", "dispatch"};
-    uint64_t layer;
-    return has_word(name, words, sizeof words / sizeof *words) && ts_layer_of(name, &layer);
-}
-
-/* Masks, positions and places in a cache have a few numbers for each token too, and no noise changes them. They are
- * told by their names, or by numbers that nobody ranked: negative ones (but -1 for nothing), booleans, ones and zeros
- * where a token has more than two, and one for each token that always rises. Masks of experts, or of groups of them, do
- * change with the choice. */
-static bool may_be_chosen(struct choice *choice, uint64_t tokens)
-{
-    static const char *const choosing[] = {"router", "expert", "moe", "gate", "group", "top", "choice", "select"};
-    static const char *const given[] = {"mask", "position",    "input_ids", "token_type", "segment",
-                                        "slot", "block_table", "seq_len",   "seqlen",     "length"};
-    const struct ts_pair *pair = choice->indices;
-    bool bits = choice->count > 2, rising = choice->count == 1;
-    int64_t last = INT64_MIN;
-    if (is_of_experts(pair->name) || has_word(pair->name, choosing, sizeof choosing / sizeof *choosing))
-        return true;
-    if (has_word(pair->name, given, sizeof given / sizeof *given) || pair->a.tensor->type == TS_BOOL ||
-        pair->b.tensor->type == TS_BOOL)
-        return false;
-    for (uint64_t token = 0; token < tokens && read_choice(choice, token); token++) {
-        for (size_t k = 0; k < choice->count; k++) {
-            if (choice->a[k] < -1 || choice->b[k] < -1)
-                return false;
-            bits = bits && (choice->a[k] == 0 || choice->a[k] == 1);
-        }
-        rising = rising && choice->a[0] > last;
-        last = choice->a[0];
-    }
-    return !bits && !rising;
-}
-
 const char *ts_judge_counts_otherwise(struct ts_judge *state, size_t i)
 {
-    const struct ts_pair *pair = &state->pairs[i];
-    const struct ts_tensor *a = pair->a.tensor, *b = pair->b.tensor;
-    const uint64_t tokens = state->scene.tokens;
     uint64_t of_a, of_b;
-    struct choice *choice;
-    bool chosen;
-    if (pair->problem || !pair->partial || tokens <= 1 || !a->rank || a->rank != b->rank)
+    if (!ts_counts_otherwise(&state->pairs[i], state->scene.tokens, state->kinds[i] == TS_OPERATION_TOPK, &of_a, &of_b))
         return NULL;
-    of_a = a->shape[a->rank - 1];
-    of_b = b->shape[b->rank - 1];
-    if (of_a == of_b || !of_a || !of_b || of_a > MOST_CHOSEN || of_b > MOST_CHOSEN ||
-        pair->a.count != tokens * (of_a < of_b ? of_a : of_b))
-        return NULL;
-    if (!ts_type_is_integer(a->type) || !ts_type_is_integer(b->type)) {
-        chosen = state->kinds[i] == TS_OPERATION_TOPK;
-    } else {
-        if (!(choice = calloc(1, sizeof *choice)))
-            return NULL;
-        choice->indices = pair;
-        choice->count = (size_t)(pair->a.count / tokens);
-        chosen = may_be_chosen(choice, tokens);
-        free(choice);
-    }
-    return chosen ? ts_judge_say(state->out, "the candidate chooses %" PRIu64 " for each token, the reference %" PRIu64,
-                                 of_b, of_a)
-                  : NULL;
+    return ts_judge_say(state->out, "the candidate chooses %" PRIu64 " for each token, the reference %" PRIu64, of_b,
+                        of_a);
 }
 
 void ts_judge_integers(struct ts_judge *state, size_t i)
@@ -634,7 +569,7 @@ void ts_judge_integers(struct ts_judge *state, size_t i)
     uint64_t tokens = state->scene.tokens, width = tokens && pair->a.count % tokens == 0 ? pair->a.count / tokens : 0;
     struct choice *choice;
     size_t flipped = 0;
-    if (tokens > 1 && width && i && is_of_experts(pair->name) && ts_is_gathering_order(pair, tokens)) {
+    if (tokens > 1 && width && i && ts_is_of_experts(pair->name) && ts_is_gathering_order(pair, tokens)) {
         ts_judge_gathering(state, i);
         return;
     }
@@ -646,7 +581,7 @@ void ts_judge_integers(struct ts_judge *state, size_t i)
     }
     choice->indices = pair;
     choice->count = (size_t)width;
-    if (!may_be_chosen(choice, tokens)) {
+    if (!ts_may_be_chosen(pair, choice->count, tokens)) {
         unequal(state, i);
     } else if (count_flipped(state, i, choice, true, &flipped)) {
         if (flipped) {

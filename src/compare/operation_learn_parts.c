@@ -77,9 +77,10 @@ static bool may_be_copied(const struct ts_search *search, const struct ts_actor 
 {
     const struct ts_actor *actor = search->actor;
     const size_t parts = from->width / stride, inner = actor->width / parts, last = actor->rows - 1;
+    const size_t apart = parts > 1 ? parts - 1 : 1; /* the first part and the last one */
     double error = 0, size = 0;
     for (size_t i = 0; i < LOOK_NUMBERS && i < inner; i++)
-        for (size_t part = 0; part<parts; part += parts> 1 ? parts - 1 : 1) {
+        for (size_t part = 0; part < parts; part += apart) {
             const double x = (double)from->a[last * from->width + part * stride + place + i];
             const double y = (double)actor->a[last * actor->width + part * inner + i];
             error += (x - y) * (x - y);

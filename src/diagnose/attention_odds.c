@@ -234,7 +234,8 @@ static bool weigh(struct ts_attention_odds *it, struct ts_odds *odds, const stru
     one->evidence = fit.evidence;
     one->told_by = odds->rows;
     /* of one head whatever becomes of it looks alike, unless it must fit exactly */
-    one->holds = chain->copied == TS_NO_INDEX ? ts_odds_hold(&fit) : ts_odds_hold_exactly(&fit, UNEVEN);
+    one->holds =
+        chain->copied == TS_NO_INDEX ? ts_odds_hold(&fit) : ts_odds_even(odds) && ts_odds_hold_exactly(&fit, UNEVEN);
     return true;
 }
 

@@ -40,6 +40,7 @@ void ts_propose_mixing(struct ts_case *the_case, const struct ts_router *router)
 struct ts_alike {
     double slope, spread; /* how many times what is expected, and its standard deviation */
     double rest, left;
+    double came; /* relative error of the router's logits */
     size_t rows;
 };
 /* Another activation inside of the experts. In experts_inside.c. */

@@ -11,6 +11,7 @@
 #define CLOSE      0.03
 #define LEAST_SURE 6.0  /* times the error of the mean: rounded weights reach 4 */
 #define SHOWN      0.02 /* of what the reference holds */
+#define COARSE     3.0  /* times what the logits err by: coarse weights in all of a run made experts err by 2 */
 #define SIZES      40   /* of what goes into the function, from a third to three, that are tried */
 #define STEPS      240  /* of an integral from minus six to six */
 #define SURE       0.55
@@ -53,6 +54,7 @@ void ts_propose_inside(struct ts_case *the_case, const struct ts_alike *alike)
     static const char *const names[] = {"silu", "gelu", "relu", "no function", "gate and up exchanged"};
     const char *text = "";
     if (alike->left > MOST_LEFT || fabs(alike->slope - 1) < SHOWN ||
+        alike->rest < COARSE * fabs(alike->slope) * alike->came ||
         fabs(alike->slope - 1) < LEAST_SURE * alike->spread / sqrt((double)alike->rows))
         return;
     for (int function = SILU; function <= GELU; function++)

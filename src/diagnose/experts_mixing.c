@@ -175,7 +175,7 @@ static double mixed_weight(enum mixing mixing, const double *weights, size_t cho
 }
 
 /* What a token becomes with the weights v in place of w; v may have some more. aside: energy of what else is in the
- * sum, which the candidate takes so many times. */
+ * sum, which the candidate takes so many times. NaN where there are no weights, as of tokens that pad a batch. */
 static struct change predict_change(const double *w, size_t count, const double *v, size_t more, double aside,
                                     double times)
 {
@@ -185,8 +185,10 @@ static struct change predict_change(const double *w, size_t count, const double 
         own += i < count ? w[i] * w[i] : 0;
         other += v[i] * v[i];
     }
-    slope = own > 0 ? dot / own : 0;
-    return (struct change){slope, own > 0 ? sqrt(fmax(other / own - slope * slope, 0)) : 1};
+    if (!(own > 0))
+        return (struct change){(double)NAN, (double)NAN};
+    slope = dot / own;
+    return (struct change){slope, sqrt(fmax(other / own - slope * slope, 0))};
 }
 
 static struct change predict_mixing(enum mixing mixing, const double *weights, size_t chosen, double aside)
@@ -206,6 +208,12 @@ static double distance(struct change found, struct change predicted, double nois
     const double rest = fmax(predicted.rest, least_rest(predicted.slope, noise));
     const double along = (found.slope - predicted.slope) / rest, besides = log(found.rest / rest);
     return along * along + besides * besides;
+}
+
+/* Whether anything is. */
+static bool is_predicted(struct change predicted)
+{
+    return isfinite(predicted.slope) && isfinite(predicted.rest);
 }
 
 /* How far a row is from one that other experts made: no cosine, and no other size. */
@@ -261,13 +269,13 @@ static void add_mixings(const struct ts_case *the_case, const struct ts_router *
     double weights[TS_MOST_CHOSEN];
     for (size_t row = 0; row < the_case->actor->rows; row++) {
         struct change found;
-        if (ts_case_aside(the_case, row))
+        for (size_t i = 0; i < chosen; i++)
+            weights[i] = (double)router->weights->b[row * chosen + i];
+        if (ts_case_aside(the_case, row) || !is_predicted(predict_mixing(SAME_WEIGHTS, weights, chosen, 0)))
             continue;
         found = measure_row(the_case, router, row, noise);
         add_row(tally, found);
         tally->sums[OTHER_EXPERTS] += distance_from_others(found);
-        for (size_t i = 0; i < chosen; i++)
-            weights[i] = (double)router->weights->b[row * chosen + i];
         for (int mixing = 0; mixing < OTHER_EXPERTS; mixing++)
             tally->sums[mixing] += distance(found, predict_mixing((enum mixing)mixing, weights, chosen, 0), noise);
     }
@@ -286,7 +294,21 @@ static double left_by_all_alike(const struct ts_tally *tally)
                     : 0;
 }
 
-static void propose_inside(struct ts_case *the_case, const struct ts_tally *tally)
+/* Relative error of the logits: what comes into the experts errs by as much. */
+static double error_of(const struct ts_case *the_case, const struct ts_actor *logits)
+{
+    double error = 0, size = 0;
+    for (size_t i = 0; i < logits->rows * logits->width; i++) {
+        const double d = (double)logits->b[i] - (double)logits->a[i];
+        if (isfinite(d) && !ts_case_aside(the_case, i / logits->width)) {
+            error += d * d;
+            size += (double)logits->a[i] * (double)logits->a[i];
+        }
+    }
+    return size > 0 ? sqrt(error / size) : 0;
+}
+
+static void propose_inside(struct ts_case *the_case, const struct ts_router *router, const struct ts_tally *tally)
 {
     const double *sums = tally->sums, rows = sums[ROWS], slope = sums[SLOPES] / fmax(rows, 1);
     if (rows >= LEAST_TOLD)
@@ -295,6 +317,7 @@ static void propose_inside(struct ts_case *the_case, const struct ts_tally *tall
                                              .spread = sqrt(fmax(sums[SQUARE_SLOPES] / rows - slope * slope, 0)),
                                              .rest = exp(sums[RESTS] / rows),
                                              .left = left_by_all_alike(tally),
+                                             .came = error_of(the_case, router->logits),
                                              .rows = (size_t)rows});
 }
 
@@ -395,7 +418,7 @@ void ts_propose_mixing(struct ts_case *the_case, const struct ts_router *all)
     add_mixings(the_case, router, mixed.noise, &tally);
     mixed.mixing = best_mixing(&tally);
     if (!(sure_of_mixing(&tally, mixed.mixing) > 0)) {
-        propose_inside(the_case, &tally);
+        propose_inside(the_case, router, &tally);
         return;
     }
     formula.numbers = &mixed;
@@ -476,7 +499,7 @@ static bool try_way(const struct ts_case *the_case, const struct ts_router *rout
         ts_choose_experts(at, logits->width, way->chosen, list);
         ts_weigh_experts(&way->gate, at, logits->width, list, way->chosen, own);
         for (size_t i = 0; i < way->chosen; i++)
-            aside += way->aside * own[i] * own[i] / (double)the_case->actor->rows;
+            aside += isfinite(own[i]) ? way->aside * own[i] * own[i] / (double)the_case->actor->rows : 0;
     }
     for (size_t row = 0; row < the_case->actor->rows; row++) {
         const float *at = logits->b + row * logits->width;
@@ -487,6 +510,8 @@ static bool try_way(const struct ts_case *the_case, const struct ts_router *rout
         found = changes[row];
         predicted =
             way->mixing == OTHER_EXPERTS ? (struct change){0, 1} : predict_way(way, aside, at, logits->width, list);
+        if (!is_predicted(predicted))
+            continue;
         way->left += way->mixing == OTHER_EXPERTS ? distance_from_others(found) : distance(found, predicted, noise);
         shown += predicted.rest > fmax(LEAST_SHOWN, ABOVE_NOISE * noise);
         add_row(tally, found);
@@ -571,7 +596,7 @@ void ts_propose_ways(struct ts_case *the_case, const struct ts_router *all)
                          "how the router's choice reaches the experts, and the order of the experts' weights", "%s",
                          mixing_text(the_case, &tally, OTHER_EXPERTS, ts_case_name(the_case, known.logits)));
     } else if (!count && good && known.shared) { /* otherwise there may be one that was not captured */
-        propose_inside(the_case, &tally);
+        propose_inside(the_case, &known, &tally);
     }
     free(changes);
     free(ways);

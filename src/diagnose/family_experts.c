@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compare/choice.h"
 #include "compare/gathered.h"
 #include "compare/router_bias.h"
 #include "diagnose/experts.h"
@@ -443,39 +444,6 @@ static void propose_other_choice(struct ts_case *the_case)
         propose_routing(the_case, &router, true, true);
 }
 
-/* How many experts each side lists for a token in a pair of which as many were compared as both have; false where they
- * are as many, or it is no list of experts. */
-static bool lists_other_count(const struct ts_case *the_case, size_t index, uint64_t *of_a, uint64_t *of_b)
-{
-    const struct ts_pair *pair = ts_pair_at(the_case, index);
-    const struct ts_tensor *a = pair->a.tensor, *b = pair->b.tensor;
-    const uint64_t tokens = the_case->scene->tokens;
-    if (pair->problem || !a->rank || a->rank != b->rank || !tokens)
-        return false;
-    *of_a = a->shape[a->rank - 1];
-    *of_b = b->shape[b->rank - 1];
-    return *of_a != *of_b && *of_a && *of_b && *of_a <= TS_MOST_CHOSEN && *of_b <= TS_MOST_CHOSEN &&
-           ((ts_type_is_integer(a->type) && ts_type_is_integer(b->type)) ||
-            (index == the_case->actor->pair && the_case->operation.kind == TS_OPERATION_TOPK)) &&
-           pair->a.count == tokens * (*of_a < *of_b ? *of_a : *of_b);
-}
-
-/* Another number of experts is chosen: their weights differ, or what they make does. */
-static void propose_other_count(struct ts_case *the_case)
-{
-    const size_t own = the_case->actor->pair, count = ts_case_pair_count(the_case);
-    uint64_t of_a = 0, of_b = 0;
-    bool found = false;
-    for (size_t i = own > 3 ? own - 3 : 0; i < count && i <= own + 1 && !found; i++)
-        found = lists_other_count(the_case, i, &of_a, &of_b);
-    if (!found)
-        return;
-    ts_formula_next(the_case, &(struct ts_formula){.proved = true});
-    ts_propose_fact(the_case, "router-gate", "num_experts_per_tok",
-                    "the candidate chooses %" PRIu64 " expert%s for each token, the reference %" PRIu64, of_b,
-                    of_b == 1 ? "" : "s", of_a);
-}
-
 /* A shared expert takes every token, whatever the router says. */
 static bool is_shared(const char *name)
 {
@@ -504,6 +472,31 @@ static bool is_inside(const struct ts_case *the_case)
 {
     const char *name = ts_case_name(the_case, the_case->actor);
     return ts_names_operand(name) || is_shared(name) || ts_names_attention(name);
+}
+
+/* Another number of experts is chosen: their weights differ, or what they make in this layer does. The weights are
+ * listed before the experts or behind them. */
+static void propose_other_count(struct ts_case *the_case)
+{
+    const size_t own = the_case->actor->pair, count = ts_case_pair_count(the_case);
+    const uint64_t tokens = the_case->scene->tokens;
+    const struct ts_pair *self = ts_case_pair(the_case);
+    const bool chosen = the_case->operation.kind == TS_OPERATION_TOPK;
+    uint64_t of_a = 0, of_b = 0, own_a, own_b;
+    bool found = ts_counts_otherwise(self, tokens, chosen, &of_a, &of_b);
+    const bool lists = found || ts_counts_otherwise(self, tokens, true, &own_a, &own_b);
+    /* what is made of other tensors that are known is wrong whatever the experts make */
+    if (is_inside(the_case) || (the_case->operation.kind != TS_OPERATION_NONE && !chosen))
+        return;
+    for (size_t i = own > 3 ? own - 3 : 0; i < count && i <= own + lists && !found; i++)
+        found = i != own && ts_same_layer(ts_pair_at(the_case, i)->name, self->name) &&
+                ts_counts_otherwise(ts_pair_at(the_case, i), tokens, false, &of_a, &of_b);
+    if (!found)
+        return;
+    ts_formula_next(the_case, &(struct ts_formula){.proved = true});
+    ts_propose_fact(the_case, "router-gate", "num_experts_per_tok",
+                    "the candidate chooses %" PRIu64 " expert%s for each token, the reference %" PRIu64, of_b,
+                    of_b == 1 ? "" : "s", of_a);
 }
 
 void ts_propose_added_experts(struct ts_case *the_case)

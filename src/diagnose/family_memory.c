@@ -211,10 +211,8 @@ static void zeros(struct ts_case *the_case, bool *mask, double *prediction)
             ts_looked_at(the_case));
 }
 
-/* Runs of one value, not zero, where different ones are expected. */
 /* Where scores are masked, another number as low masks as well, unless it is one byte over and over, as memory is
- * filled.
- */
+ * filled. */
 static bool is_of_a_mask(const struct ts_case *the_case, double value)
 {
     const uint32_t bits = ts_float_bits((float)value), byte = bits >> 24;
@@ -224,6 +222,7 @@ static bool is_of_a_mask(const struct ts_case *the_case, double value)
     return masks && !ts_is_allowed(value) && (bits >> 16 & 0xff) != byte;
 }
 
+/* Runs of one value, not zero, where different ones are expected. */
 static void unwritten(struct ts_case *the_case, bool *mask, double *prediction)
 {
     struct ts_region region;

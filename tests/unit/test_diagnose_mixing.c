@@ -33,6 +33,8 @@ struct model {
     bool scores;   /* weights alone, called as a router is */
     bool sigmoid;  /* scores are sigmoids, divided by their sum */
     double coarse; /* relative error of the candidate */
+    double came;   /* and of its logits */
+    bool padded;   /* some tokens have logits that are no numbers, or minus infinity, or no weights, on both sides */
 };
 
 struct side {
@@ -147,11 +149,13 @@ static void run_mixture(const struct model *model, enum fault fault, const float
 static void diagnose(struct trace *trace, const struct model *model, enum fault fault)
 {
     static struct side sides[2];
-    float *x, *logits, *experts, *shared, *gate;
+    float *x, *logits, *experts, *shared, *gate, *found;
     size_t index;
     trace_start(trace);
     x = made_values(TOTAL);
     logits = made_values((size_t)TOKENS * EXPERTS);
+    found = malloc((size_t)TOKENS * EXPERTS * sizeof *found);
+    assert_non_null(found);
     experts = made_values((size_t)EXPERTS * 3 * INNER * WIDTH);
     shared = made_values(TOTAL);
     gate = made_values(TOKENS);
@@ -160,9 +164,14 @@ static void diagnose(struct trace *trace, const struct model *model, enum fault 
     for (int side = 0; side < 2; side++)
         run_mixture(model, side ? fault : NOTHING, x, logits, experts, shared, gate, &sides[side]);
     shake(sides[1].out, sides[1].out, TOTAL, model->coarse);
+    for (size_t i = 0; i < 3 * EXPERTS && model->padded; i++)
+        logits[(i / EXPERTS * 11 + 2) * EXPERTS + i % EXPERTS] = i / EXPERTS == 1 ? NAN : -INFINITY;
+    for (size_t i = 0; i < model->chosen && model->padded; i++)
+        sides[0].weights[2 * model->chosen + i] = 0;
+    shake(logits, found, (size_t)TOKENS * EXPERTS, model->came);
     trace_add(trace, "model.layers.0.post_attention_layernorm", x, x, SHAPE(TOKENS, WIDTH));
     if (!model->scores)
-        trace_add(trace, "model.layers.0.mlp.gate", logits, logits, SHAPE(TOKENS, EXPERTS));
+        trace_add(trace, "model.layers.0.mlp.gate", logits, found, SHAPE(TOKENS, EXPERTS));
     if (model->captured || model->scores)
         trace_add(trace, "model.layers.0.mlp.gate.weights", sides[0].weights, sides[0].weights,
                   SHAPE(TOKENS, model->chosen));
@@ -177,6 +186,7 @@ static void diagnose(struct trace *trace, const struct model *model, enum fault 
     trace_diagnose(trace, index);
     free(x);
     free(logits);
+    free(found);
     free(experts);
     free(shared);
     free(gate);
@@ -196,7 +206,6 @@ static void expect_no_weights(const struct model *model, enum fault fault)
     struct trace trace;
     diagnose(&trace, model, fault);
     if (trace_cause(&trace, "router-gate")) {
-        trace_print(&trace);
         fail_msg("fault %d: the router's weights are blamed", (int)fault);
     }
     trace_end(&trace);
@@ -245,6 +254,20 @@ static void test_by_logits_alone(void **state)
     }
 }
 
+/* Tokens that pad a batch tell nothing, and hide nothing. */
+static void test_beside_padding(void **state)
+{
+    (void)state;
+    for (size_t captured = 0; captured < 2; captured++) {
+        const struct model model = {.chosen = 4, .captured = captured, .padded = true};
+        expect_first(&model, SUM, "router-gate", "a plain sum of the chosen experts");
+        expect_first(&model, TWICE, "router-gate", "the router's weights were applied twice");
+        expect_first(&model, FIRST_FOR_ALL, "router-gate", "the first expert's weight were that of all chosen ones");
+        if (captured)
+            expect_first(&model, RELU, "activation", "relu in place of silu");
+    }
+}
+
 /* Another activation changes all tokens alike, by what follows from the functions; coarser weights do not. */
 static void test_inside_of_experts(void **state)
 {
@@ -258,6 +281,9 @@ static void test_inside_of_experts(void **state)
         diagnose(&trace, &model, COARSE);
         assert_null(trace_cause(&trace, "activation"));
         assert_null(trace_cause(&trace, "router-gate"));
+        trace_end(&trace);
+        diagnose(&trace, &(struct model){.chosen = model.chosen, .captured = true, .came = 0.1}, RELU);
+        assert_null(trace_cause(&trace, "activation")); /* coarse weights everywhere may have made it */
         trace_end(&trace);
     }
 }
@@ -355,14 +381,58 @@ static void test_another_number_of_experts(void **state)
     free(experts);
 }
 
+/* A list of one column more, whose last one is 12 for every token or not, before a tensor with the other sign. */
+static void diagnose_behind(const char *list, bool shared, const char *name)
+{
+    struct trace trace;
+    float *x = made_values(TOTAL), *negative = made_values(TOTAL);
+    int64_t more[TOKENS * 3], fewer[TOKENS * 2];
+    trace_start(&trace);
+    for (size_t i = 0; i < TOTAL; i++)
+        negative[i] = -x[i];
+    for (size_t i = 0; i < (size_t)TOKENS * 3; i++) {
+        more[i] = i % 3 == 2 && shared ? EXPERTS : (int64_t)(i / 3 * 7 + i % 3 * 5) % EXPERTS;
+        if (i % 3 < 2)
+            fewer[i / 3 * 2 + i % 3] = more[i];
+    }
+    trace_add_integers(&trace, list, more, more, TOKENS, 3);
+    trace_add_integers(&trace, "two", fewer, fewer, TOKENS, 2);
+    narrow(&trace, 0);
+    trace_add(&trace, name, x, negative, SHAPE(TOKENS, WIDTH));
+    trace_diagnose(&trace, 1);
+    assert_first(&trace, "sign-flipped", NULL);
+    if (trace_cause(&trace, "router-gate"))
+        fail_msg("%s", trace_cause(&trace, "router-gate")->summary);
+    trace_end(&trace);
+    free(x);
+    free(negative);
+}
+
+/* A shared expert in the list of one side, a list of another layer, integers that nobody chose, and a shared expert's
+ * own output. */
+static void test_no_other_number_of_experts(void **state)
+{
+    (void)state;
+    diagnose_behind("model.layers.0.mlp.topk_indices", true, "model.layers.0.mlp");
+    diagnose_behind("model.layers.0.mlp.topk_indices", false, "model.layers.1.self_attn.o_proj");
+    diagnose_behind("model.layers.0.position_ids", false, "model.layers.0.self_attn.o_proj");
+    diagnose_behind("model.layers.0.mlp.topk_indices", false, "model.layers.0.mlp.shared_expert");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_by_captured_weights),       cmocka_unit_test(test_weights_that_are_nearly_equal),
-        cmocka_unit_test(test_by_logits_alone),           cmocka_unit_test(test_late_tokens),
-        cmocka_unit_test(test_inside_of_experts),         cmocka_unit_test(test_beside_a_gated_expert),
-        cmocka_unit_test(test_beside_what_is_hidden),     cmocka_unit_test(test_weights_are_no_logits),
+        cmocka_unit_test(test_by_captured_weights),
+        cmocka_unit_test(test_weights_that_are_nearly_equal),
+        cmocka_unit_test(test_by_logits_alone),
+        cmocka_unit_test(test_late_tokens),
+        cmocka_unit_test(test_beside_padding),
+        cmocka_unit_test(test_inside_of_experts),
+        cmocka_unit_test(test_beside_a_gated_expert),
+        cmocka_unit_test(test_beside_what_is_hidden),
+        cmocka_unit_test(test_weights_are_no_logits),
         cmocka_unit_test(test_another_number_of_experts),
+        cmocka_unit_test(test_no_other_number_of_experts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -492,6 +492,7 @@ static void test_choices_that_nothing_tells(void **state)
     assert_int_equal(judged.judgement.first, PER_LAYER + MLP);
     assert_int_equal(judged.judgement.aside_count, 1);
     assert_int_equal(judged.judgement.aside[0], 7);
+    assert_non_null(strstr(judged.judgement.notes[0], "a bug of these tokens looks the same"));
     judged_end(&judged);
 }
 
@@ -633,40 +634,51 @@ static void test_integers_that_nobody_chose(void **state)
     judge_integers("layers.0.x", 4, (int64_t[]){1, 0, 1, 1}, 0, 1);
 }
 
-/* Of three experts of the reference two were compared, which are those of the candidate; what they make errs by so
- * much.
- */
-static void judge_counts(double error, size_t expected)
+/* Of three experts of the reference, of which the last may be a shared one, two were compared, which are those of the
+ * candidate; what they make errs by so much. */
+static void judge_counts(bool with_shared, double error, size_t expected)
 {
-    static int64_t chosen[TOKENS * 2];
+    static int64_t chosen[TOKENS * 2], all[TOKENS * 3];
     struct judged judged;
-    struct ts_pair *pair;
-    for (size_t i = 0; i < TOKENS * 2; i++)
-        chosen[i] = (int64_t)((i / 2 * 3 + i % 2 * 5) % EXPERTS);
-    trace_start(&judged.trace);
+    struct trace *trace = &judged.trace;
+    for (size_t token = 0; token < TOKENS; token++)
+        for (size_t k = 0; k < 3; k++) {
+            all[token * 3 + k] = k == 2 && with_shared ? EXPERTS : (int64_t)((token * 3 + k * 5) % EXPERTS);
+            if (k < 2)
+                chosen[token * 2 + k] = all[token * 3 + k];
+        }
+    trace_start(trace);
     for (size_t layer = 0; layer < 2; layer++) {
         char name[64];
+        struct ts_pair *pair;
+        struct ts_view whole;
         for (int i = 0; i < PARTS; i++) {
             snprintf(name, sizeof name, "layers.%zu.attn.part_%c", layer, 'a' + i);
-            add_rows(&judged.trace, name, NULL, NOISE);
+            add_rows(trace, name, NULL, NOISE);
         }
         snprintf(name, sizeof name, "layers.%zu.mlp.experts_chosen", layer);
-        trace_add_integers(&judged.trace, name, chosen, chosen, TOKENS, 2);
-        pair = &judged.trace.pairs[judged.trace.count - 1];
-        pair->partial = true;
-        ((struct ts_tensor *)pair->a.tensor)->shape[1] = 3;
+        trace_add_integers(trace, name, all, all, TOKENS, 3);
+        snprintf(name, sizeof name, "candidate's %zu", layer);
+        trace_add_integers(trace, name, chosen, chosen, TOKENS, 2);
+        pair = &trace->pairs[--trace->count - 1];
+        whole = pair->a;
+        assert_true(ts_view_slice(&whole, 1, 0, 2, 1, &trace->arena, &pair->a));
+        pair->b = pair[1].b;
         snprintf(name, sizeof name, "layers.%zu.mlp", layer);
-        add_rows(&judged.trace, name, NULL, layer ? error : NOISE);
+        add_rows(trace, name, NULL, layer ? error : NOISE);
     }
     expect_first(&judged, expected);
 }
 
-/* A shared expert may be one of the list on one side alone; where what they make is wrong, their number is. */
+/* Where what they make is wrong, their number is; a shared expert is one for all tokens, and may be one of the list on
+ * one side alone. */
 static void test_another_number_of_experts(void **state)
 {
     (void)state;
-    judge_counts(NOISE, SIZE_MAX);
-    judge_counts(0.3, PER_LAYER + GATE);
+    judge_counts(false, NOISE, SIZE_MAX);
+    judge_counts(false, 0.3, PER_LAYER + GATE);
+    judge_counts(true, NOISE, SIZE_MAX);
+    judge_counts(true, 0.9, PER_LAYER + GATE + 1);
 }
 
 int main(void)
