@@ -32,6 +32,7 @@
 #define LIKE_LEADER  0.7
 #define LIKE_LEAD    0.12
 #define LIKE_TIE     0.02
+#define LIKE_SHARE   0.5  /* of what the right attention of the candidate's inputs leaves */
 #define LIKE_MODESTY 0.1  /* is taken off to be the confidence */
 #define SIZE_TIE     0.12 /* how far a projection may stretch what it is given in one direction and not in another */
 #define RELATED_TIE  0.15 /* of other values: how much less related is another of them */
@@ -351,6 +352,14 @@ static double score_of_loss(struct fused *fused, struct likest *likest)
     return score_tables(fused, likest);
 }
 
+/* The reference's own attention on what came into the candidate: tokens that are set aside are keys and values of
+ * others, and move them. What is done otherwise must move them far more like the candidate. */
+static double score_of_inputs(struct fused *fused, struct likest *likest)
+{
+    const struct ts_chain_guess nothing = {.chain = fused->own};
+    return score_guess(fused, likest, &nothing);
+}
+
 /* A guess and the reference's chain that it was made for. */
 struct contender {
     struct ts_chain_guess guess;
@@ -483,7 +492,7 @@ static void propose_likest(struct fused *fused, struct likest *likest, bool turn
     double *difference = malloc(fused->tokens * width * sizeof *difference);
     struct contender best[MOST_IDS];
     struct ts_chain own = fused->own;
-    double loss = 0, second = 0, relations[MOST_IDS] = {0}, related = 0;
+    double loss = 0, inputs = 0, second = 0, relations[MOST_IDS] = {0}, related = 0;
     bool good;
     for (size_t i = 0; i < fused->tokens * width && difference; i++)
         difference[i] = the_case->found[i] - the_case->expected[i];
@@ -501,6 +510,7 @@ static void propose_likest(struct fused *fused, struct likest *likest, bool turn
                     continue;
                 make_guesses(fused);
                 score_guesses(fused, likest, best, &count);
+                inputs = fmax(inputs, score_of_inputs(fused, likest));
             }
     }
     for (size_t i = 0; i < count && difference; i++) {
@@ -513,8 +523,9 @@ static void propose_likest(struct fused *fused, struct likest *likest, bool turn
         if (i != first && best[i].guess.score > second)
             second = best[i].guess.score;
     second = second > loss ? second : loss;
-    good = count && (best[first].guess.score > LIKE_ENOUGH ||
-                     (best[first].guess.score > LIKE_LEADER && best[first].guess.score > second + LIKE_LEAD));
+    good = count && best[first].guess.score - inputs > LIKE_SHARE * (1 - inputs) &&
+           (best[first].guess.score > LIKE_ENOUGH ||
+            (best[first].guess.score > LIKE_LEADER && best[first].guess.score > second + LIKE_LEAD));
     for (size_t i = 0; i < count && good; i++) {
         if (best[i].guess.score > best[first].guess.score - LIKE_TIE && best[i].guess.score > loss)
             relations[i] = relation_of(fused, likest, &best[i]);

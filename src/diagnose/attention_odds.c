@@ -239,6 +239,13 @@ static bool weigh(struct ts_attention_odds *it, struct ts_odds *odds, const stru
     return true;
 }
 
+/* What a guess must be better than: nothing is wrong, but for rounding and what came in. */
+static double least_of(struct ts_attention_odds *it, struct ts_odds *odds, const struct ts_chain *own)
+{
+    struct contender right = {.own = *own};
+    return weigh(it, odds, own, &right) ? right.nats + AS_NEAR : -INFINITY;
+}
+
 /* Which of the candidate's numbers a guess is about. */
 static ptrdiff_t number_at(struct contender *one)
 {
@@ -268,14 +275,12 @@ static void try_chain(struct ts_attention_odds *it, const struct ts_chain *own, 
 {
     const struct ts_chain_guess *guesses;
     size_t guess_count = it->guess(it->from, own, &guesses), number_count = 0;
-    struct contender right = {.own = *own},
-                     numbers[MOST_NUMBERS]; /* the best for each number that may be another one */
+    struct contender numbers[MOST_NUMBERS]; /* the best for each number that may be another one */
     struct ts_odds odds, turned;
     double least;
     if (!open_odds(it, own, &odds))
         return;
-    /* nothing is wrong, but for rounding */
-    least = weigh(it, &odds, own, &right) ? right.nats + AS_NEAR : -INFINITY;
+    least = least_of(it, &odds, own);
     for (size_t g = 0; g < guess_count; g++) {
         struct contender one = {.guess = guesses[g], .own = *own};
         size_t at = 0;
@@ -329,6 +334,7 @@ struct pieces {
     const struct ts_chain *own;
     struct ts_context right;
     double *apart;
+    double least;
     struct contender *best;
     size_t *count;
 };
@@ -355,7 +361,7 @@ static double try_piece(struct pieces *pieces, const struct ts_piece *piece)
     struct contender one;
     if (!weigh_piece(pieces, piece, &one))
         return -INFINITY;
-    if (one.holds)
+    if (one.holds && one.nats > pieces->least)
         keep(pieces->best, pieces->count, &one);
     return one.evidence;
 }
@@ -443,6 +449,7 @@ static void try_pieces(struct ts_attention_odds *it, const struct ts_chain *own,
         return;
     }
     /* what became of a piece is told by sizes, and so by those of the weight behind it */
+    pieces.least = least_of(it, &pieces.odds, own);
     if (ts_odds_even(&pieces.odds) && it->run(it->from, own, true, room))
         for (size_t way = 0; way < way_count; way++)
             try_cut(&pieces, ways[way]);

@@ -275,7 +275,7 @@ static const char *why_nan(struct ts_case *the_case, struct finding *finding, co
         return "; there are infinities beside them, and inf - inf or 0 * inf makes NaN";
     if (the_case->operation.kind == TS_OPERATION_COPY)
         return ts_case_text(the_case,
-                            "; the reference has what stands in %s here, which holds numbers there: memory that was "
+                            "; the reference copies %s here, which holds numbers in the candidate too: memory that was "
                             "never written, or something between them that makes NaN",
                             the_case->scene->pairs[the_case->operation.inputs[0]].name);
     if (zero_input)

@@ -36,6 +36,7 @@ struct way {
     bool tiled_keys, tiled_values, masked_late, half_missing;
     long window;
     size_t end;    /* of what is written; 0: all */
+    size_t others; /* every so many-th token has gone another way before: other queries, keys and values */
     double uneven; /* how much larger than one the weight is behind the last head, and smaller behind the first */
 };
 
@@ -151,6 +152,8 @@ static void make(struct trace *trace, struct way right, struct way wrong, size_t
         for (size_t i = 0; i < tokens * width; i++) {
             operands[0][k][i] = (float)((k < 2 ? 2 : 1) * (dice_number() + dice_number()));
             operands[1][k][i] = (float)shaken((double)operands[0][k][i], noise);
+            if (wrong.others && i / width % wrong.others == wrong.others / 2)
+                operands[1][k][i] = (float)((k < 2 ? 2 : 1) * (dice_number() + dice_number()));
         }
         snprintf(name, sizeof name, "model.layers.2.self_attn.%s", names[k]);
         trace_add(trace, name, operands[0][k], operands[1][k], SHAPE(1, tokens, width));
@@ -406,6 +409,23 @@ static void test_weights_that_are_not_used(void **state)
     free(weight);
 }
 
+/* Tokens that took other experts before are keys and values of the others, and what those make of them is right. */
+static void test_tokens_that_went_another_way(void **state)
+{
+    const struct way right = {.q = plain, .k = plain};
+    (void)state;
+    for (size_t others = 7; others <= 29; others += 11) {
+        struct trace trace;
+        make(&trace, right, (struct way){.q = plain, .k = plain, .others = others}, 60, 3e-3, false);
+        for (size_t i = 0; i < trace.diagnosis.count; i++)
+            if (strstr(trace.diagnosis.causes[i].summary, "in the attention between")) {
+                trace_print(&trace);
+                fail_msg("attention is blamed for what came in");
+            }
+        trace_end(&trace);
+    }
+}
+
 /* Rounding alone is nobody's fault. */
 static void test_silence(void **state)
 {
@@ -426,13 +446,19 @@ static void test_silence(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_turned_apart),     cmocka_unit_test(test_quarter_of_heads),
-        cmocka_unit_test(test_scaled_positions), cmocka_unit_test(test_masks_and_heads),
-        cmocka_unit_test(test_windows_of_both),  cmocka_unit_test(test_contexts),
-        cmocka_unit_test(test_fates_of_a_head),  cmocka_unit_test(test_other_fates),
-        cmocka_unit_test(test_uneven_weights),   cmocka_unit_test(test_told_by_some),
-        cmocka_unit_test(test_unwritten_end),    cmocka_unit_test(test_weights_that_are_not_used),
-        cmocka_unit_test(test_silence)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_turned_apart),
+                                       cmocka_unit_test(test_quarter_of_heads),
+                                       cmocka_unit_test(test_scaled_positions),
+                                       cmocka_unit_test(test_masks_and_heads),
+                                       cmocka_unit_test(test_windows_of_both),
+                                       cmocka_unit_test(test_contexts),
+                                       cmocka_unit_test(test_fates_of_a_head),
+                                       cmocka_unit_test(test_other_fates),
+                                       cmocka_unit_test(test_uneven_weights),
+                                       cmocka_unit_test(test_told_by_some),
+                                       cmocka_unit_test(test_unwritten_end),
+                                       cmocka_unit_test(test_weights_that_are_not_used),
+                                       cmocka_unit_test(test_tokens_that_went_another_way),
+                                       cmocka_unit_test(test_silence)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -153,10 +153,12 @@ static void test_parts_that_do_not_turn(void **state)
             for (size_t n = 0; n < 2; n++) {
                 expect_of_role(role, by_head, false, FLIPPED, noises[n], "sign-flipped", "the opposite sign");
                 expect_of_role(role, by_head, false, HALVED, noises[n], "scaled", "0.5 times what it should be");
-                expect_of_role(role, by_head, false, ONE_NAN, noises[n], "nan",
-                               "the reference has what stands in layers.0.self_attn.query_key_value here, which holds "
-                               "numbers there");
-                expect_of_role(role, by_head, false, HEAD_OF_NAN, noises[n], "nan", "which holds numbers there");
+                expect_of_role(
+                    role, by_head, false, ONE_NAN, noises[n], "nan",
+                    "the reference copies layers.0.self_attn.query_key_value here, which holds numbers in the "
+                    "candidate too");
+                expect_of_role(role, by_head, false, HEAD_OF_NAN, noises[n], "nan",
+                               "which holds numbers in the candidate too");
                 expect_of_role(role, by_head, false, TURNED, noises[n], "rotation",
                                "the candidate rotates this tensor and the reference does not");
             }
